@@ -1,0 +1,6 @@
+#include "lockstep/cli/application.h"
+
+int main(int argc, char** argv) {
+  lockstep::Application app(argc, argv);
+  return app.run();
+}

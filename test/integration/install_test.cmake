@@ -1,0 +1,80 @@
+# Installs the build, moves what was installed elsewhere, and builds and runs apps/minimal_ddp against it on two ranks.
+# Called by ctest with SOURCE, BUILD, MPIEXEC, COMPILER and LAUNCHER (ccache, or a NOTFOUND).
+set(work ${BUILD}/install_test)
+set(prefix ${work}/moved)
+
+# run(WHAT command…): fails the test with the command's output; leaves the output in `output`.
+function(run what)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE text ERROR_VARIABLE text TIMEOUT 600)
+  if(NOT status EQUAL 0)
+    list(JOIN ARGN " " command)
+    message(FATAL_ERROR "${what} failed (${status}): ${command}\n${text}")
+  endif()
+  set(output "${text}" PARENT_SCOPE)
+endfunction()
+
+file(REMOVE_RECURSE ${work})
+run("install" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/first)
+# A package must not depend on where it was first put.
+file(RENAME ${work}/first ${prefix})
+
+# Every public header arrives under the path that programs include it by.
+file(GLOB_RECURSE headers RELATIVE ${SOURCE}/lib ${SOURCE}/lib/*.h)
+list(FILTER headers EXCLUDE REGEX "^cmake/")
+list(LENGTH headers count)
+if(count LESS 10)
+  message(FATAL_ERROR "only ${count} headers found in ${SOURCE}/lib")
+endif()
+foreach(header IN LISTS headers)
+  if(NOT EXISTS ${prefix}/include/lockstep/${header})
+    message(FATAL_ERROR "header not installed: lockstep/${header}")
+  endif()
+endforeach()
+
+# With the tree gone the package must still work: nothing in it may name the build folder, and the sources only as the place
+# of the LibTorch that was built against.
+file(GLOB_RECURSE package ${prefix}/lib*/cmake/*.cmake)
+foreach(file IN LISTS package)
+  file(READ ${file} text)
+  string(REGEX REPLACE "${SOURCE}/\\.deps/[^\";]*" "" text "${text}")
+  foreach(gone ${BUILD} ${SOURCE} ${work}/first)
+    string(FIND "${text}" "${gone}" at)
+    if(NOT at EQUAL -1)
+      message(FATAL_ERROR "${file} names ${gone}")
+    endif()
+  endforeach()
+endforeach()
+
+# The consumer: a copy outside of the tree's folder, so that it finds nothing by being near.
+file(COPY ${SOURCE}/apps/minimal_ddp/ DESTINATION ${work}/consumer)
+set(options -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_CXX_COMPILER=${COMPILER})
+if(LAUNCHER)
+  list(APPEND options -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER})
+endif()
+run("configuring minimal_ddp" ${CMAKE_COMMAND} -G Ninja -S ${work}/consumer -B ${work}/consumer/build ${options})
+run("building minimal_ddp" ${CMAKE_COMMAND} --build ${work}/consumer/build)
+run("minimal_ddp on 2 ranks" ${MPIEXEC} --oversubscribe -n 2 ${work}/consumer/build/minimal_ddp)
+message("${output}")
+if(NOT output MATCHES "2 ranks, weights equal")
+  message(FATAL_ERROR "the two ranks did not end with equal weights")
+endif()
+if(NOT output MATCHES "step 800  loss [0-9.]+  accuracy (0\\.9[0-9]+|1\\.000)")
+  message(FATAL_ERROR "minimal_ddp did not learn: the accuracy of its last step should be above 0.9")
+endif()
+
+# The installed program finds its libraries without the build tree's run path, and so does the plugin.
+foreach(file ${prefix}/bin/lockstep ${prefix}/lib/liblockstep_cuda.so)
+  if(EXISTS ${file})
+    run("ldd" ldd ${file})
+    if(output MATCHES "([^\n]*not found)")
+      message(FATAL_ERROR "${file}: ${CMAKE_MATCH_1}")
+    endif()
+  endif()
+endforeach()
+if(EXISTS ${prefix}/bin/lockstep)
+  run("installed lockstep" ${prefix}/bin/lockstep --help)
+  if(NOT output MATCHES "train")
+    message(FATAL_ERROR "the installed program's help does not name its subcommands:\n${output}")
+  endif()
+endif()
+file(REMOVE_RECURSE ${work})
