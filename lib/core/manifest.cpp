@@ -43,6 +43,11 @@ bool matters(std::string_view name) {
   static constexpr std::string_view names[] = {"CUDA_VISIBLE_DEVICES", "GLIBC_TUNABLES",     "LD_PRELOAD",
                                                "SLURM_JOB_ID",         "SLURM_JOB_NODELIST", "SLURM_NTASKS",
                                                "SLURM_ARRAY_TASK_ID"};
+  // mpirun's own notes to its processes, addresses among them, are nobody's settings.
+  static constexpr std::string_view notes[] = {"OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_MCA_initial_wdir"};
+  for (std::string_view note : notes) {
+    if (name.starts_with(note)) return false;
+  }
   for (std::string_view prefix : prefixes) {
     if (name.starts_with(prefix)) return true;
   }

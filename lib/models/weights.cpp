@@ -12,7 +12,9 @@
 namespace lockstep {
 namespace {
 
-std::string shape_text(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
+std::string shape_text(const at::Tensor& tensor) {
+  return fmt::format("[{}]", fmt::join(tensor.sizes(), ", "));
+}
 
 /// Parameters and buffers by name.
 std::map<std::string, at::Tensor> targets_of(Model& model) {
@@ -136,8 +138,8 @@ class Comparison {
       if (name.starts_with(head_) && differs_in_classes(have, want)) {
         file_classes_ = have.size(0);
       } else {
-        misshapen_.push_back(fmt::format("{}: {} there, {} in the model{}", name, shape_text(have), shape_text(want),
-                                         remedy(name, have, want)));
+        misshapen_.push_back(fmt::format("{}: {} there, {} in the model{}", name, shape_text(have),
+                                         shape_text(want), remedy(name, have, want)));
       }
     }
   }

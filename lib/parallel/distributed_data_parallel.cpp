@@ -1,6 +1,7 @@
 #include "lockstep/parallel/distributed_data_parallel.h"
 
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include "lockstep/core/error.h"
@@ -67,7 +68,11 @@ DistributedDataParallel::DistributedDataParallel(std::shared_ptr<torch::nn::Modu
   std::vector<at::Tensor> buffers;
   for (const auto& entry : each_once(module_->named_buffers())) buffers.push_back(entry.tensor);
   buffers_ = std::make_unique<BufferBroadcast>(buffers);
-  buckets_ = std::make_unique<Buckets>(parameters_, names_, group_.group, options_);
+  buckets_ = std::make_shared<Buckets>(parameters_, names_, group_.group, options_);
+  // The Reducer tells its logger, without asking whether there is one, when the set of unused parameters
+  // changes.
+  logger_ = std::make_shared<c10d::Logger>(buckets_);
+  buckets_->set_logger(logger_);
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;

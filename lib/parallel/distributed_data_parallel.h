@@ -8,6 +8,10 @@
 
 #include "lockstep/comm/process_group.h"
 
+namespace c10d {
+class Logger;
+}
+
 namespace lockstep {
 
 class BufferBroadcast;
@@ -105,7 +109,8 @@ class DistributedDataParallel {
   std::vector<std::string> names_;
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<BufferBroadcast> buffers_;
-  std::unique_ptr<Buckets> buckets_;
+  std::shared_ptr<Buckets> buckets_;
+  std::shared_ptr<c10d::Logger> logger_;  // ends before the Reducer that it holds
   bool sync_ = true;
   bool buffers_due_ = true;
   bool first_exchange_ = true;

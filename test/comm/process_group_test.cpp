@@ -1,3 +1,4 @@
+#include "lockstep/comm/cuda_plugin.h"
 #include "lockstep/comm/process_group.h"
 
 #include "comm/comm_test_tools.h"

@@ -36,6 +36,7 @@ TEST_CASE("a manifest holds versions, command, time, user, host and the environm
   ::setenv("OMP_NUM_THREADS", "3", 1);
   ::setenv("LOCKSTEP_TEST", "caf\xe9", 1);
   ::setenv("SECRET_TOKEN", "do not show", 1);
+  ::setenv("OMPI_MCA_orte_hnp_uri", "1.0;tcp://192.0.2.1:1", 1);
   nlohmann::json versions = build_versions();
   versions["mpi"] = "some MPI";
   const nlohmann::json manifest = run_manifest({"lockstep", "train", "\xff.yaml"}, versions);
@@ -51,9 +52,11 @@ TEST_CASE("a manifest holds versions, command, time, user, host and the environm
   CHECK(!manifest["host"].get<std::string>().empty());
   CHECK(manifest["environment"]["OMP_NUM_THREADS"] == "3");
   CHECK(!manifest["environment"].contains("SECRET_TOKEN"));
+  CHECK(!manifest["environment"].contains("OMPI_MCA_orte_hnp_uri"));
   // Bytes that are no UTF-8 must not keep a run from starting.
   CHECK_NOTHROW(manifest.dump());
   ::unsetenv("OMP_NUM_THREADS");
   ::unsetenv("LOCKSTEP_TEST");
   ::unsetenv("SECRET_TOKEN");
+  ::unsetenv("OMPI_MCA_orte_hnp_uri");
 }

@@ -52,7 +52,7 @@ TEST_CASE("strides are those of channels-last also where they are ambiguous") {
   CHECK(is_channels_last(to_channels_last(cut)));
   CHECK(at::equal(to_channels_last(cut), cut));
   auto half = torch::randn({2, 3, 4, 4}, torch::kBFloat16);
-  CHECK(to_channels_last(half).scalar_type() == torch::kBFloat16);
+  CHECK((to_channels_last(half).scalar_type() == torch::kBFloat16));
   auto matrix = torch::randn({3, 4});
   CHECK(to_channels_last(matrix).is_same(matrix));
 }

@@ -139,11 +139,11 @@ TEST_CASE("bfloat16 images with float32 parameters, as under autocast") {
   (expected * expected).sum().backward();
   auto part = x.narrow(0, first, count).clone().requires_grad_();
   auto y = ours->forward(part);
-  CHECK(y.scalar_type() == torch::kBFloat16);
+  CHECK((y.scalar_type() == torch::kBFloat16));
   CHECK(difference(y.to(torch::kFloat), expected.narrow(0, first, count)) < 1e-2);
   CHECK(difference(ours->running_var, whole->running_var) < 1e-5);
   (y.to(torch::kFloat) * expected.detach().narrow(0, first, count)).sum().backward();
-  CHECK(part.grad().scalar_type() == torch::kBFloat16);
+  CHECK((part.grad().scalar_type() == torch::kBFloat16));
   CHECK(at::isfinite(part.grad()).all().item<bool>());
 }
 

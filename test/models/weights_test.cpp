@@ -61,7 +61,7 @@ TEST_CASE("other floating types are converted and said so") {
   auto report = load_weights(*model, source(tensors));
   CHECK(report.converted.size() == 8);
   CHECK(at::equal(model->named_parameters()["9.weight"], tensors["9.weight"].to(torch::kFloat)));
-  CHECK(model->named_parameters()["9.weight"].scalar_type() == torch::kFloat);
+  CHECK((model->named_parameters()["9.weight"].scalar_type() == torch::kFloat));
   CHECK(says(report.text("x"), {"8 converted"}));
   tensors["9.bias"] = torch::zeros({10}, torch::kLong);
   CHECK(says(refusal([&] { load_weights(*model, source(tensors)); }), {"9.bias", "Long", "Float"}));

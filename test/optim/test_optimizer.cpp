@@ -98,10 +98,10 @@ OptimConfig adamw(double decay) {
   return config;
 }
 
-struct All {
+struct OptimFile {
   OptimConfig optim;
 };
-void bind(config::Section& section, All& all) { section.section("optim", all.optim, "optimizer"); }
+void bind(config::Section& section, OptimFile& all) { section.section("optim", all.optim, "optimizer"); }
 
 }  // namespace
 
@@ -298,7 +298,7 @@ TEST_CASE("parameters and gradients that can't be updated in place are refused b
 }
 
 TEST_CASE("optim: in a configuration") {
-  All all;
+  OptimFile all;
   config::read(
       config::Document::parse(
           "optim: {name: adamw, lr: 0.001, beta2: 0.95, decay_norms_and_biases: false, ema: 0.99}", "x"),
@@ -309,7 +309,7 @@ TEST_CASE("optim: in a configuration") {
   CHECK_FALSE(all.optim.decay_norms_and_biases);
   CHECK(all.optim.ema == 0.99);
   auto refused = [](const std::string& text, const char* word) {
-    All wrong;
+    OptimFile wrong;
     CHECK_THROWS_WITH_AS(config::read(config::Document::parse(text, "x"), wrong), doctest::Contains(word),
                          UsageError);
   };

@@ -24,10 +24,12 @@ void check_run(const Cluster& cluster, const RunPlan& plan) {
   CHECK(difference(ours.weights, copies(*make_net(50))) > 1e-2);
 }
 
-struct All {
+struct ParallelFile {
   ParallelConfig parallel;
 };
-void bind(config::Section& section, All& all) { section.section("parallel", all.parallel, "parallel"); }
+void bind(config::Section& section, ParallelFile& all) {
+  section.section("parallel", all.parallel, "parallel");
+}
 
 }  // namespace
 
@@ -237,13 +239,13 @@ TEST_CASE("counts and losses are added over ranks") {
 }
 
 TEST_CASE("parallel: in a configuration") {
-  All all;
+  ParallelFile all;
   config::read(config::Document::parse("parallel: {strategy: ddp, bucket_mb: 4, find_unused: true}", "x"),
                all);
   CHECK(all.parallel.strategy == "ddp");
   CHECK(all.parallel.bucket_mb == 4);
   CHECK(all.parallel.find_unused);
-  All wrong;
+  ParallelFile wrong;
   CHECK_THROWS_WITH_AS(config::read(config::Document::parse("parallel: {bucket_mb: 0}", "x"), wrong),
                        doctest::Contains("bucket_mb"), UsageError);
 }

@@ -43,7 +43,8 @@ torch::nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, const ConvOption
 
 void init_like_torchvision(torch::nn::Module& root, bool linear) {
   at::NoGradGuard no_grad;
-  for (const auto& module : root.modules()) {
+  // Without the root: called from its constructor, where no shared pointer to it exists yet.
+  for (const auto& module : root.modules(/*include_self=*/false)) {
     if (auto* convolution = module->as<torch::nn::Conv2dImpl>()) {
       torch::nn::init::kaiming_normal_(convolution->weight, 0, torch::kFanOut, torch::kReLU);
       if (convolution->bias.defined()) convolution->bias.zero_();
