@@ -28,7 +28,10 @@ bool prefers_channels_last(const std::string& model_name, c10::Device device) {
   static const std::set<std::string> convolutional = {"small_cnn", "mobilenet_v2", "resnet18",
                                                       "resnet34",  "resnet50",     "vgg11"};
   if (!device.is_cpu()) return convolutional.contains(model_name);
-  static const std::set<std::string> faster_on_cpu = {"small_cnn", "mobilenet_v2"};
+  // Training steps in float32 with oneDNN on an AVX2 CPU, one thread and two, channels-last against
+  // row-major: small_cnn 1.1-1.4 times as fast, mobilenet_v2 1.1-1.6, resnet18 1.1-1.2, resnet34 1.0-1.2,
+  // resnet50 0.94-0.97, vgg11 0.9-1.0, vit_tiny 0.98.
+  static const std::set<std::string> faster_on_cpu = {"small_cnn", "mobilenet_v2", "resnet18", "resnet34"};
   return faster_on_cpu.contains(model_name);
 }
 

@@ -10,11 +10,11 @@ namespace lockstep {
 
 /// `schedule:` in a configuration. Lengths are in optimizer steps or epochs, never micro-batches or per rank.
 struct ScheduleConfig {
-  std::string name = "cosine";       ///< constant, cosine or step
-  double warmup = 0;                 ///< optimizer steps of linear warm-up; below 1: a fraction of the run
-  double min_factor = 0;             ///< cosine: final lr as a fraction of optim.lr
-  double gamma = 0.1;                ///< step: factor at each milestone
-  std::vector<double> milestones;    ///< step: fractions of the run in (0, 1)
+  std::string name = "cosine";     ///< constant, cosine or step
+  double warmup = 0;               ///< optimizer steps of linear warm-up; below 1: a fraction of the run
+  double min_factor = 0;           ///< cosine: final lr as a fraction of optim.lr
+  double gamma = 0.1;              ///< step: factor at each milestone
+  std::vector<double> milestones;  ///< step: fractions of the run in (0, 1)
 };
 void bind(config::Section& section, ScheduleConfig& config);
 

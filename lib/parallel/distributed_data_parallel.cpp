@@ -42,6 +42,13 @@ class DistributedDataParallel::Buckets : public c10d::Reducer {
   bool unfinished() const { return expect_autograd_hooks_; }
   const std::vector<size_t>& unused() const { return unused_parameters_; }
 
+  // How often each parameter's hook fires in a backward pass of a static graph: the Reducer counts from the
+  // very first hook on, those of micro-batches that are not exchanged too, and would then wait for as many in
+  // every exchange.
+  void forget_hooks() {
+    for (auto& [parameter, times] : numGradHooksTriggeredMap_) times = 0;
+  }
+
  private:
   // Backward meets the last parameters first.
   static std::vector<std::vector<size_t>> assign(const std::vector<at::Tensor>& parameters,
@@ -117,13 +124,14 @@ void DistributedDataParallel::broadcast_buffers() {
 
 void DistributedDataParallel::prepare_for_backward(const std::vector<at::Tensor>& outputs) {
   if (!buckets_ || !sync_) return;
+  if (options_.static_graph && first_exchange_) buckets_->forget_hooks();
   const bool search = options_.find_unused_parameters && !options_.static_graph;
   buckets_->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
 }
 
 void DistributedDataParallel::finish_backward() {
   if (!buckets_ || !sync_) return;
-  // A static graph's first backward pass only counts which hooks fire.
+  // A static graph's first exchanged backward pass only counts which hooks fire.
   if (options_.static_graph && first_exchange_) buckets_->delay_all_reduce();
   first_exchange_ = false;
   if (buckets_->unfinished()) fail_unused();
@@ -133,6 +141,10 @@ void DistributedDataParallel::backward(const at::Tensor& loss, const at::Tensor&
   prepare_for_backward({loss});
   loss.backward(gradient);
   finish_backward();
+}
+
+void DistributedDataParallel::zero_grad() {
+  for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
 void DistributedDataParallel::fail_unused() const {
@@ -154,7 +166,9 @@ void DistributedDataParallel::fail_unused() const {
 std::vector<std::string> DistributedDataParallel::unused_parameters() const {
   std::vector<std::string> names;
   if (!buckets_ || options_.static_graph) return names;
-  for (size_t i : buckets_->unused()) names.push_back(names_[i]);
+  std::vector<size_t> unused = buckets_->unused();
+  std::sort(unused.begin(), unused.end());
+  for (size_t i : unused) names.push_back(names_[i]);
   return names;
 }
 

@@ -24,7 +24,9 @@ struct DdpOptions {
       false;                      ///< allow parameters that a loss does not depend on, searched for each step
   bool static_graph = false;      ///< the same parameters are used in the same way every step
   bool broadcast_buffers = true;  ///< rank 0's buffers to all before the forward pass of each step
-  bool gradient_as_bucket_view = true;  ///< gradients live in the buckets: less memory, no copy back
+  /// Gradients live in the buckets: less memory and no copy back. Clear them by zero_grad() below: that of
+  /// torch's optimizers and modules refuses views.
+  bool gradient_as_bucket_view = false;
 };
 
 /// PyTorch's DistributedDataParallel for any torch::nn::Module: after backward() every rank holds the mean
@@ -36,8 +38,7 @@ struct DdpOptions {
 ///       ddp.prepare_for_forward();
 ///       ddp.backward(loss(model->forward(x), y));
 ///       optimizer.step();
-///       optimizer.zero_grad();  // undefined gradients, the default, are the cheap way: they are made in the
-///       buckets again
+///       optimizer.zero_grad();
 ///     }
 ///
 /// All methods are collective unless said otherwise. In a group of one rank nothing is communicated.
@@ -66,6 +67,9 @@ class DistributedDataParallel {
 
   /// All three: differentiates `loss` (times `gradient`, where given).
   void backward(const at::Tensor& loss, const at::Tensor& gradient = {});
+
+  /// Undefines the gradients: the cheap way, the next backward pass writes them once. Not collective.
+  void zero_grad();
 
   /// Rank 0's buffers to all now, whatever the options: before an evaluation that all ranks share.
   void broadcast_buffers();

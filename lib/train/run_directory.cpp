@@ -1,6 +1,7 @@
 #include "lockstep/train/run_directory.h"
 
 #include <ctime>
+#include <map>
 
 #include "lockstep/checkpoint/safetensors.h"
 #include "lockstep/comm/together.h"
@@ -60,16 +61,20 @@ void RunDirectory::write_summary(const nlohmann::json& summary) const {
 
 void export_weights(Strategy& strategy, const World& world, const std::filesystem::path& path,
                     const std::map<std::string, std::string>& metadata) {
-  static const std::string prefix = "model.";
-  std::vector<NamedWeight> weights;
-  for (const StateEntry& entry : strategy.state()) {
-    if (entry.name.rfind(prefix, 0) != 0) continue;
-    if (!entry.replicated) {
-      fail("{}: this strategy shards '{}'; exporting sharded weights needs a gather", path.string(), entry.name);
+  // Averaged weights, where they are kept, are what is evaluated, so they are what is exported.
+  std::map<std::string, at::Tensor> weights;
+  for (const std::string prefix : {"model.", "ema."}) {
+    for (const StateEntry& entry : strategy.state()) {
+      if (entry.name.rfind(prefix, 0) != 0) continue;
+      if (!entry.replicated) {
+        fail("{}: this strategy shards '{}'; exporting sharded weights needs a gather", path.string(), entry.name);
+      }
+      weights[entry.name.substr(prefix.size())] = entry.tensor;
     }
-    weights.push_back({entry.name.substr(prefix.size()), entry.tensor});
   }
-  if (world.is_root()) write_safetensors(path, weights, metadata);
+  std::vector<NamedWeight> tensors;
+  for (const auto& [name, tensor] : weights) tensors.push_back({name, tensor});
+  if (world.is_root()) write_safetensors(path, tensors, metadata);
 }
 
 }  // namespace lockstep

@@ -29,7 +29,8 @@ class RunDirectory {
   std::filesystem::path path_;
 };
 
-/// Writes the model's tensors of a strategy's state as safetensors. Rank 0 writes; collective.
+/// Writes the model's tensors of a strategy's state as safetensors, with averaged weights (optim.ema) in place of the
+/// current ones where they are kept; these must be swapped out. Rank 0 writes; collective.
 void export_weights(Strategy& strategy, const World& world, const std::filesystem::path& path,
                     const std::map<std::string, std::string>& metadata);
 

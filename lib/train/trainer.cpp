@@ -210,6 +210,7 @@ void Trainer::evaluate_and_keep_best(int64_t steps_done) {
   const DataConfig& data = experiment_.data;
   const int64_t batch = data.eval_batch > 0 ? data.eval_batch : plan_->micro_batch();
   const Evaluation evaluation = evaluate(*task_, eval_set_, world_, device_, batch, loader_options());
+  strategy_->use_averaged_weights(false);
   eval_seconds_ += evaluation.seconds;
   nlohmann::ordered_json record = eval_record(evaluation, steps_done, data.eval_split);
   const std::string& judged = evaluation.metrics.size() > 1 ? evaluation.metrics[1].first : evaluation.metrics[0].first;
@@ -231,7 +232,6 @@ void Trainer::evaluate_and_keep_best(int64_t steps_done) {
       export_weights(*strategy_, world_, run_dir_->file("best.safetensors"), {{"step", std::to_string(steps_done)}});
     }
   }
-  strategy_->use_averaged_weights(false);
 }
 
 nlohmann::json Trainer::run() {
@@ -263,10 +263,8 @@ nlohmann::json Trainer::run() {
 
 nlohmann::json Trainer::finish(double train_seconds) {
   if (run_dir_ && experiment_.train.save_weights) {
-    strategy_->use_averaged_weights(true);
     export_weights(*strategy_, world_, run_dir_->file("weights.safetensors"),
                    {{"step", std::to_string(plan_->total_steps())}});
-    strategy_->use_averaged_weights(false);
   }
   MemoryPeak memory;
   memory.resident = peak_resident_bytes();

@@ -88,6 +88,8 @@ TEST_CASE("auto is decided for the models that were measured") {
   c10::Device cpu(c10::kCPU), gpu(c10::kCUDA, 0);
   CHECK(prefers_channels_last("mobilenet_v2", cpu));
   CHECK(prefers_channels_last("small_cnn", cpu));
+  CHECK(prefers_channels_last("resnet18", cpu));
+  CHECK_FALSE(prefers_channels_last("resnet50", cpu));
   CHECK_FALSE(prefers_channels_last("vit_tiny", cpu));
   CHECK_FALSE(prefers_channels_last("vit_tiny", gpu));
   CHECK(prefers_channels_last("resnet50", gpu));
