@@ -56,7 +56,9 @@ std::string common_prefix(const std::vector<std::string>& unexpected,
   for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
     auto prefix = name.substr(0, dot + 1);
     bool all = std::all_of(unexpected.begin(), unexpected.end(), [&](const std::string& other) {
-      return other.starts_with(prefix) && wanted.contains(other.substr(prefix.size()));
+      if (!other.starts_with(prefix)) return false;
+      auto rest = other.substr(prefix.size());
+      return wanted.contains(rest) || may_be_missing(rest);
     });
     if (all) return prefix;
   }
