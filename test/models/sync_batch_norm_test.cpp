@@ -45,9 +45,11 @@ int64_t all_rows(int size, bool last_empty = false) {
   return first + rows;
 }
 
-double difference(const at::Tensor& ours, const at::Tensor& theirs) {
+/// Largest difference relative to the largest value; `floor`: magnitude below which values are rounding of
+/// larger ones.
+double difference(const at::Tensor& ours, const at::Tensor& theirs, double floor = 1e-300) {
   if (theirs.numel() == 0) return ours.numel() == 0 ? 0 : 1e300;
-  return (ours - theirs).abs().max().item<double>() / std::max(1e-300, theirs.abs().max().item<double>());
+  return (ours - theirs).abs().max().item<double>() / std::max(floor, theirs.abs().max().item<double>());
 }
 
 /// Three-channel images of 32 pixels, five classes, no dropout: ranks would draw differently.
@@ -152,8 +154,15 @@ TEST_CASE("whole networks: summed gradients of the ranks equal those of one rank
   for (const std::string name : {"resnet18", "mobilenet_v2"}) {
     CAPTURE(name);
     auto one = build32(name, 8), many = build32(name, 8);
-    one->to(torch::kDouble);
-    many->to(torch::kDouble);
+    for (auto& model : {one, many}) {
+      model->to(torch::kDouble);
+      // Norms away from 1 and 0, or many a mean after them is zero but for rounding.
+      at::NoGradGuard no_grad;
+      torch::manual_seed(12);
+      for (auto& parameter : model->parameters()) {
+        if (parameter.dim() == 1) parameter.add_(torch::randn_like(parameter), 0.1);
+      }
+    }
     CHECK(convert_sync_batch_norm(*many, ranks.group.group) == (name == "resnet18" ? 20 : 52));
     torch::manual_seed(9);
     int64_t rows = 2 * all_rows(ranks.size);
@@ -170,9 +179,14 @@ TEST_CASE("whole networks: summed gradients of the ranks equal those of one rank
     loss.backward();
     CHECK(difference(ranks.sum(loss.detach()), expected.detach()) < 1e-10);
     auto theirs = one->named_parameters();
+    double largest = 0;
+    for (const auto& item : theirs) {
+      largest = std::max(largest, item.value().grad().abs().max().item<double>());
+    }
     for (const auto& item : many->named_parameters()) {
       CAPTURE(item.key());
-      CHECK(difference(ranks.sum(item.value().grad()), theirs[item.key()].grad()) < 1e-8);
+      // A bias that the next norm takes out again has no gradient but rounding, hence the floor.
+      CHECK(difference(ranks.sum(item.value().grad()), theirs[item.key()].grad(), 1e-4 * largest) < 1e-10);
     }
     auto buffers = one->named_buffers();
     for (const auto& item : many->named_buffers()) {
